@@ -63,7 +63,7 @@ impl ClientCount {
         } else if write.operation == Operation::Update
             && write.api == Api::Events
             && !write.begins_at_one()
-            && (carried.occurrences > 1 || is_silent())
+            && (carried.occurrences > 1 || !carried.repeats && is_silent())
         {
             Self::Collected
         } else {

@@ -31,6 +31,8 @@ pub(crate) struct Carried {
     pub(crate) occurrences: i64,
     /// Whether its client reads the stored count, adds one and writes it back.
     pub(crate) reads: bool,
+    /// Whether its client has reported more under this name before: a late retry.
+    pub(crate) repeats: bool,
     /// Time of the previous write of this name; `None` if none is remembered.
     pub(crate) seen_before: Option<Moment>,
     /// How many occurrences of an admitted CREATE the stored count of this UPDATE lacks: the API server has refused the
@@ -189,13 +191,15 @@ impl Names {
         if occurrences > 0 || write.operation == Operation::Update {
             entry.record_occurrence(write);
         }
-        let reads = entry.reads() && entry.user() == user;
+        let is_its_user = entry.user() == user;
+        let reads = is_its_user && entry.reads();
+        let repeats = is_its_user && write.value < entry.highest();
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
         // Moving an entry reads its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
-        Carried { reads, missing, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
+        Carried { reads, repeats, missing, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
     }
 
     /// Returns the occurrences that an UPDATE outside any series reports again: those that it stores and does not
@@ -256,7 +260,16 @@ impl Names {
 
 impl Carried {
     fn by(name: Option<At>, occurrences: i64, seen_before: Option<Moment>) -> Self {
-        Self { name, occurrences, reads: false, seen_before, missing: 0, foreign: false, displaced: None }
+        Self {
+            name,
+            occurrences,
+            reads: false,
+            repeats: false,
+            seen_before,
+            missing: 0,
+            foreign: false,
+            displaced: None,
+        }
     }
 }
 

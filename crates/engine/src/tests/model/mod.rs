@@ -162,12 +162,15 @@ impl NaiveModel {
         if foreign {
             return self.foreign(write, treatment, now);
         }
+        let repeats =
+            self.named(write).is_some_and(|name| write.value < name.highest && name.user == write.user);
         let timing = self.rules.timing(false);
+        let silent = seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout);
         let collects = update
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
             && !reads
-            && (carried > 1 || seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout));
+            && (carried > 1 || silent && !repeats);
         let refused = refused(&self.rules, write, reads, collects);
         if treatment == Treatment::Exempt {
             return self.beside(write, carried, Stage::Exempt, now);

@@ -74,6 +74,21 @@ fn a_refresh_passes_if_its_count_is_complete_and_gets_403_otherwise() {
     assert_eq!(engine.decide(by(&rules), &refresh, at(6)), compacted(100, Answer::Deny(Denial::Forbidden)));
 }
 
+/// The first PATCH found no Event, the CREATE in its place was refused because the Event was stored meanwhile, and client-go
+/// sends the PATCH again after 10 s. Its timers have reported more before.
+#[test]
+fn a_retry_below_the_reported_count_is_restored_after_a_silence_too() {
+    let (engine, rules) = (engine(), rules());
+    let with_series = Observation { value: 2, has_series: true, ..write() };
+    for (second, write) in [(1, write()), (2, with_series), (3, update(20, 1))] {
+        let verdict = engine.decide(by(&rules), &through_events(write), at(second));
+        assert_eq!(verdict.answer, Answer::Allow);
+    }
+    let retry = through_events(update(2, 20));
+    assert_eq!(engine.decide(by(&rules), &retry, at(400_000)), compacted(0, Answer::Restore));
+    assert!(engine.tick(at(800_000), 10).is_empty(), "nothing more to store");
+}
+
 #[test]
 fn a_create_of_the_stored_name_passes_because_the_event_is_gone() {
     let (engine, rules) = (engine(), rules());
