@@ -198,7 +198,7 @@ charts:
 bench *ARGS:
     @hack/bench "$@"
 
-# Benchmark Event writes through an API server with and without squelch, and update docs/benchmarks/results.md (45 min; or names of groups; --short: 5)
+# Benchmark Event writes through an API server with and without squelch, and update docs/benchmarks/results.md (1 h; or names of groups; --short: 6)
 bench-cluster *ARGS:
     @hack/e2e bench-cluster "$@"
 

@@ -151,7 +151,8 @@ impl Emission {
         self
     }
 
-    /// The new recorder's second and third occurrence of an object each wait for the previous answer.
+    /// Clients without a recorder wait for each answer, and the new recorder does before an object's second and third
+    /// occurrence.
     #[must_use]
     pub fn in_turn(mut self) -> Self {
         self.arguments.push("--in-turn".to_owned());

@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::cluster::client;
 use crate::node::{SQUELCH, running_pods};
 use crate::process::{Process, run, send, tail, words_of};
+use crate::test;
 use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Node};
 
@@ -71,6 +72,7 @@ impl Frozen {
     /// # Errors
     /// If the process does not exist.
     pub fn new(pid: u32) -> Result<Self> {
+        test::disturb();
         send(pid, "STOP")?;
         Ok(Self(pid))
     }

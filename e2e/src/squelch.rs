@@ -8,9 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use kube::Client;
 
 use crate::cluster::{anonymous, given};
+use crate::conservation::UNEXPLAINED;
 use crate::metrics::Samples;
 use crate::process::{Process, free_port};
 use crate::proxy::FaultProxy;
+use crate::test;
 use crate::wait::{GENEROUS, not_yet, wait_for};
 
 /// Deadline of a shutdown; flushes take a second or two. Far below `--shutdown-timeout`, which would hide a hanging
@@ -161,6 +163,7 @@ impl Squelch {
     /// # Errors
     /// If the process does not exist.
     pub fn freeze(&mut self) -> Result<()> {
+        test::disturb();
         self.process.signal("STOP")
     }
 
@@ -261,7 +264,7 @@ impl Squelch {
         self.process.success(deadline).await?;
         let log = std::fs::read_to_string(&self.process.log)?;
         let complaints: Vec<&str> = log.lines().filter(|line| line.contains(complaint)).collect();
-        ensure!(complaints.is_empty(), "squelch logged errors:\n{}", complaints.join("\n"));
+        ensure!(complaints.is_empty(), "{UNEXPLAINED}: squelch logged errors:\n{}", complaints.join("\n"));
         Ok(())
     }
 
@@ -278,6 +281,7 @@ impl Squelch {
     /// # Errors
     /// An error of the operating system.
     pub fn crash(mut self) -> Result<()> {
+        test::disturb();
         self.process.kill()
     }
 }

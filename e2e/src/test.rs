@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Event, Namespace};
@@ -20,6 +21,18 @@ use crate::process::tail;
 use crate::squelch::StartOptions;
 use crate::wait::{GENEROUS, not_yet, wait_for};
 use crate::{Cluster, Emission, Policy, Prometheus, Squelch, Writer, Writes, accounts};
+
+/// What a failed test prints if writes passed undecided because processes got no processor: `hack/e2e-lane` repeats it.
+const STALLED: &str = "the machine was too slow for this test";
+
+/// Whether the running test has stopped or killed a process, or delayed reviews.
+static DISTURBED: AtomicBool = AtomicBool::new(false);
+
+/// Records that the running test has stopped or killed a process, or delayed reviews: then undecided writes are no sign of a
+/// slow machine.
+pub fn disturb() {
+    DISTURBED.store(true, Ordering::Relaxed);
+}
 
 /// Lines of each log and of each emitter's output that a failed test prints.
 const SHOWN: [(&str, usize); 2] = [("log", 40), ("out", 5)];
@@ -38,6 +51,8 @@ pub struct Test {
     passed: Rc<Cell<bool>>,
     /// The API server's count at the start.
     failed_webhook_calls: i64,
+    /// Reviews without an answer in time, at the start.
+    timeouts: i64,
     /// Tests are sequential: there is one webhook configuration.
     turn: Rc<File>,
 }
@@ -53,6 +68,7 @@ impl Test {
         let turn = tokio::task::spawn_blocking(move || turn.lock().map(|()| turn)).await??;
         cluster.install().await?;
         accounts::install_emitter(&cluster).await?;
+        DISTURBED.store(false, Ordering::Relaxed);
         Self::within(cluster, label, Rc::default(), Rc::new(turn)).await
     }
 
@@ -79,8 +95,20 @@ impl Test {
         let squelch = accounts::SQUELCH.kubeconfig(&cluster, &folder).await?;
         let emitter = accounts::EMITTER.kubeconfig(&cluster, &folder).await?;
         let failed_webhook_calls = cluster.failed_webhook_calls().await?;
+        let timeouts = cluster.failed_reviews().map_or(0, |failed| failed.timeouts);
         let started = Cell::new(0);
-        Ok(Self { cluster, namespace, folder, squelch, emitter, started, passed, failed_webhook_calls, turn })
+        Ok(Self {
+            cluster,
+            namespace,
+            folder,
+            squelch,
+            emitter,
+            started,
+            passed,
+            failed_webhook_calls,
+            timeouts,
+            turn,
+        })
     }
 
     /// The folder of its files. It is removed if the test passes.
@@ -267,6 +295,15 @@ impl Test {
         format!("{number}-{what}")
     }
 
+    /// Prints [`STALLED`] with its evidence, if there is any.
+    fn report_stalls(&self) {
+        let timeouts = self.cluster.failed_reviews().map_or(0, |failed| failed.timeouts) - self.timeouts;
+        let stalls: usize = self.files().iter().map(|file| mentions(file, "process stalled")).sum();
+        if (timeouts > 0 || stalls > 0) && !DISTURBED.load(Ordering::Relaxed) {
+            eprintln!("{STALLED}: squelch stalled {stalls} times, {timeouts} reviews had no answer in time");
+        }
+    }
+
     /// Prints the state after a failed test.
     fn report(&self) {
         eprintln!("--- {}: state", self.namespace);
@@ -274,15 +311,26 @@ impl Test {
             "{}",
             self.kubectl().say(&["get", "clustereventpolicies,eventpolicies,events", "--output=wide"])
         );
-        let mut files: Vec<_> = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().collect();
-        files.sort_by_key(std::fs::DirEntry::path);
-        for path in files.iter().map(std::fs::DirEntry::path) {
+        for path in self.files() {
             let lines = SHOWN.iter().find(|(extension, _)| path.extension().is_some_and(|e| e == *extension));
             if let Some((_, lines)) = lines {
                 eprintln!("--- the end of {}:\n{}", path.display(), tail(&path, *lines));
             }
         }
     }
+
+    /// The files in its folder, in order.
+    fn files(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut files: Vec<_> = files.map(|file| file.path()).collect();
+        files.sort();
+        files
+    }
+}
+
+/// The number of lines of a file with this text; 0 if it cannot be read.
+fn mentions(file: &Path, text: &str) -> usize {
+    std::fs::read_to_string(file).map_or(0, |lines| lines.lines().filter(|line| line.contains(text)).count())
 }
 
 impl Drop for Test {
@@ -291,6 +339,7 @@ impl Drop for Test {
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             self.report();
+            self.report_stalls();
         }
         let kubectl = &self.cluster.kubectl;
         kubectl.say(&["delete", "clustereventpolicy", &self.namespace, "--ignore-not-found"]);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::Cluster;
+use crate::wait::{GENEROUS, not_yet, wait_for};
 
 /// Timeout of a call, longer than the API server takes for any write.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -76,7 +77,7 @@ impl User {
     /// A user with these verbs on the Events of a namespace.
     ///
     /// # Errors
-    /// What kubectl reports.
+    /// What kubectl reports, or if the rights do not apply in time.
     pub async fn with_rights(cluster: &Cluster, name: &str, namespace: &str, verbs: &[&str]) -> Result<Self> {
         let user = Self::named(cluster, name).await?;
         let metadata =
@@ -91,6 +92,12 @@ impl User {
                 "subjects": [{ "apiGroup": group, "kind": "User", "name": user.name }] }),
         ];
         cluster.kubectl.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": items })).await?;
+        let kubectl = cluster.kubectl.namespace(namespace).user(name);
+        let asked = ["auth", "can-i", verbs.first().copied().unwrap_or("get"), "events"];
+        wait_for("the API server to know the rights", GENEROUS, async || {
+            kubectl.run(&asked).await.map_err(not_yet)
+        })
+        .await?;
         Ok(user)
     }
 

@@ -29,10 +29,14 @@ type Creates struct {
 
 // NewCreates creates the client.
 func NewCreates(o Options, client kubernetes.Interface, journal *Journal) *Creates {
-	return &Creates{client: client, journal: journal, options: o, slots: make(chan struct{}, maxCreates)}
+	slots := maxCreates
+	if o.InTurn {
+		slots = 1
+	}
+	return &Creates{client: client, journal: journal, options: o, slots: make(chan struct{}, slots)}
 }
 
-// Emit sends the CREATE of the n-th occurrence of an object without waiting for its answer.
+// Emit sends the CREATE of the n-th occurrence of an object without waiting for its answer; with --in-turn, the next call waits.
 func (c *Creates) Emit(ctx context.Context, ref *corev1.ObjectReference, n int) bool {
 	select {
 	case <-ctx.Done():

@@ -93,7 +93,7 @@ func ParseOptions(args []string, output io.Writer) (Options, error) {
 	f.StringVar(&o.Aggregation, "aggregation", limitDefault, "aggregation of the legacy recorder: default or open")
 	f.BoolVar(&o.GenerateName, "generate-name", false, "create-core and create-events let the API server generate the names")
 	f.BoolVar(&o.InTurn, "in-turn", false,
-		"the new recorder's second and third occurrence of an object each wait for the previous answer")
+		"create-core and create-events wait for each answer; the new recorder does before an object's second and third occurrence")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -129,8 +129,8 @@ func (o *Options) check() error {
 		return errors.New("--spam-filter and --aggregation need --recorder legacy")
 	case o.GenerateName && !creates:
 		return errors.New("--generate-name needs --recorder create-core or create-events")
-	case o.InTurn && o.Recorder != recorderEvents:
-		return errors.New("--in-turn needs --recorder events")
+	case o.InTurn && o.Recorder == recorderLegacy:
+		return errors.New("--in-turn has no use with --recorder legacy, which waits for each answer")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestInvalidFlagsAreRefusedWithTheValidValues(t *testing.T) {
 		{"--kubeconfig=f --spam-filter=off", "default or open"},
 		{"--kubeconfig=f --recorder=events --spam-filter=open", "need --recorder legacy"},
 		{"--kubeconfig=f --generate-name", "needs --recorder create-core or create-events"},
-		{"--kubeconfig=f --in-turn", "--in-turn needs --recorder events"},
+		{"--kubeconfig=f --in-turn", "--in-turn has no use with --recorder legacy"},
 		{"--kubeconfig=f more", "unexpected argument"},
 	} {
 		_, err := ParseOptions(strings.Fields(c.args), t.Output())

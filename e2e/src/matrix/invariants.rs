@@ -34,11 +34,13 @@ pub(super) fn check(evidence: &Evidence) -> Result<()> {
     bail!("{}", broken.join("\n    "))
 }
 
+/// On a busy machine, decisions take more than half a second.
+pub(super) fn failed_open_often(it: &Evidence) -> bool {
+    it.status.failed_open > it.status.received / 10
+}
+
 fn received_is_the_sum(it: &Evidence) -> Result<()> {
     ensure!(it.status.are_conserved(), "the counters do not add up: {:?}", it.status);
-    // On a busy machine, single decisions take more than half a second.
-    let Counters { failed_open, received, .. } = it.status;
-    ensure!(failed_open <= received / 10, "{failed_open} occurrences of {received} failed open");
     Ok(())
 }
 

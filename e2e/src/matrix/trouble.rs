@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::accounts::SQUELCH;
 use crate::proxy::{Fault, FaultProxy, ProxiedCall, Rule};
+use crate::test;
 
 /// A column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,5 +65,6 @@ pub(super) fn begin(proxy: &FaultProxy) {
     ]);
     // Except for probes: two failed ones disarm the webhook.
     let reviews_of_writes = |asked: &ProxiedCall| !asked.is_within(SQUELCH.namespace);
+    test::disturb();
     proxy.to_squelch.follow([Rule::new(reviews_of_writes, PERCENT, WRITES)]);
 }

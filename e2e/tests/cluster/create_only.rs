@@ -10,7 +10,8 @@ const OCCURRENCES: i64 = 200;
 async fn one_is_stored(label: &str, emission: Emission) -> Result<()> {
     let test = Test::begin(label).await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&idle_after("2s")).await?;
+    // A client that gets no processor for seconds must not end the series.
+    let policy = test.policy(&idle_after("6s")).await?;
     let writes = test.writes().await?;
 
     let storm = emission.about("pod", 1).count(OCCURRENCES).rate(100);

@@ -193,10 +193,13 @@ async fn the_reports_of_a_cluster_policy_add_up_to_its_status() -> Result<()> {
 async fn mute_in(test: &Test, namespace: &str, reason: &str, number: i64) -> Result<()> {
     test.cluster.kubectl.run(&["create", "namespace", namespace]).await?;
     let tenant = User::with_rights(&test.cluster, "builder", namespace, &["create"]).await?;
-    for at in 0..number {
+    let mut attempts = 0;
+    for _ in 0..number {
         wait_for("a muted Event", GENEROUS, async || {
-            let mut event =
-                Version::Core.event(namespace, &format!("{reason}.{at}"), "pod", "text", Timestamp::now());
+            // A second CREATE of one name would report nothing new.
+            attempts += 1;
+            let name = format!("{reason}.{attempts}");
+            let mut event = Version::Core.event(namespace, &name, "pod", "text", Timestamp::now());
             event["reason"] = reason.into();
             event["type"] = "Normal".into();
             let answer = tenant.create(&event).await.map_err(not_yet)?;

@@ -17,16 +17,22 @@ const REMEMBERED: usize = 9;
 async fn a_hot_loop_of_ten_thousand_takes_at_most_sixteen_writes() -> Result<()> {
     let test = Test::begin("hot-loop").await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&Row::Series.policy()).await?;
+    let mut spec = Row::Series.policy();
+    // A client that gets no processor for seconds must not end the series.
+    spec["series"]["idleTimeout"] = "10s".into();
+    let policy = test.policy(&spec).await?;
     let writes = test.writes().await?;
     let storm = Emission::legacy().about("pod", 1).count(OCCURRENCES).rate(0);
     test.emit(&storm)?.finish(STORM).await?;
     squelch.wait_until_idle(GENEROUS).await?;
     test.one_event("pod-0", OCCURRENCES).await?;
-    policy.received(OCCURRENCES).await?;
+    // On a busy machine a decision may take more than half a second. Such a write is stored as it is.
+    let undecided = usize::try_from(policy.received(OCCURRENCES).await?.failed_open)?;
+    ensure!(undecided <= MOST_UNDECIDED, "{undecided} undecided");
     let written = writes.so_far().await?;
-    eprintln!("{} writes of {OCCURRENCES} occurrences", written.len());
-    ensure!(written.len() <= MOST_WRITES, "{} writes:\n{}", written.len(), history(&written));
+    eprintln!("{} writes of {OCCURRENCES} occurrences, {undecided} undecided", written.len());
+    let most = MOST_WRITES + undecided;
+    ensure!(written.len() <= most, "{} writes:\n{}", written.len(), history(&written));
     every_change_raised(&written)?;
     squelch.stop().await?;
     test.passed()
@@ -45,7 +51,6 @@ async fn ten_thousand_distinct_messages_become_nine_events_and_a_summary() -> Re
     test.emit(&storm)?.finish(STORM).await?;
     squelch.wait_until_idle(GENEROUS).await?;
     let counters = policy.received(OCCURRENCES).await?;
-    // On a busy machine a decision may take more than half a second. Such a write is stored as it is.
     let undecided = usize::try_from(counters.failed_open)?;
     ensure!(undecided <= MOST_UNDECIDED, "{counters:?}");
     assert_eq!(counters.aggregated, OCCURRENCES - (REMEMBERED + undecided) as i64, "{counters:?}");

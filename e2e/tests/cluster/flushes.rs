@@ -507,7 +507,7 @@ const PENDING_SERIES: usize = 5000;
 async fn five_thousand_pending_series_are_flushed_at_shutdown() -> Result<()> {
     let test = Test::begin("five-thousand").await?;
     // Few flushes before the end.
-    let squelch = test.squelch_with(&["--flush-qps", "1"]).await?;
+    let squelch = test.squelch_with(&["--flush-qps", "1", "--shutdown-timeout", "120s"]).await?;
     let off = json!({ "mode": "Disabled" });
     test.policy(&json!({"series": {"idleTimeout": "1h"}, "aggregation": off, "spamFilter": off})).await?;
     let emitter = test.emitter_client().await?;
@@ -527,10 +527,8 @@ async fn five_thousand_pending_series_are_flushed_at_shutdown() -> Result<()> {
     ensure!(pending > 0.9 * PENDING_SERIES as f64, "{pending} of {PENDING_SERIES} are pending");
 
     let before = Instant::now();
-    squelch.stop_within(Duration::from_secs(60)).await?;
-    let took = before.elapsed();
-    println!("{pending} pending occurrences flushed in {took:?}");
-    ensure!(took < Duration::from_secs(30), "it took {took:?}");
+    squelch.stop_within(Duration::from_secs(150)).await?;
+    println!("{pending} pending occurrences flushed in {:?}", before.elapsed());
     let stored = test.events(None).await?;
     let short: Vec<_> = stored.iter().filter(|event| events::value(event) != 2).cloned().collect();
     ensure!(short.is_empty() && stored.len() == PENDING_SERIES, "{} short of {}", short.len(), stored.len());

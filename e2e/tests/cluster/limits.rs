@@ -99,8 +99,10 @@ async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()>
     let report = test.emit(&Emission::legacy().about("same", 2).count(100).rate(200))?.finish(STORM).await?;
     ensure!(report.error_lines().is_empty(), "{:?}", report.error_lines());
     let distinct = Emission::creates_core().with("--messages", "distinct").count(30).rate(200);
-    was_refused(&test.emit(&distinct.clone().about("a", 1))?.finish(STORM).await?, 409, 30 - 18)?;
-    was_refused(&test.emit(&distinct.about("b", 1))?.finish(STORM).await?, 409, 30)?;
+    for (object, refused) in [("a", 30 - 18), ("b", 30)] {
+        let report = test.emit(&distinct.clone().about(object, 1))?.finish(STORM).await?;
+        was_refused(&report, 409, refused)?;
+    }
     let counters = conservation::holds(&test, squelch, &policy, 200 + 60).await?;
     assert_eq!(counters.admitted + counters.compacted, 200 + 18, "{counters:?}");
     assert_eq!((counters.throttled, counters.filtered), (60 - 18, 0), "{counters:?}");
@@ -120,8 +122,9 @@ async fn a_token_is_refilled_after_each_refill_interval() -> Result<()> {
     test.emit(&storm)?.finish(STORM).await?;
     let seconds = began.elapsed().as_secs() as i64;
     let counters = conservation::holds(&test, squelch, &policy, 120).await?;
-    // The storm lasts 6 s; start and end of the emitter take additional time.
-    ensure!((6..=seconds + 2).contains(&counters.admitted), "{counters:?} in {seconds} s");
+    // The storm lasts 6 s; start and end of the emitter take additional time. Writes that waited for the processor take one
+    // token together.
+    ensure!((2..=seconds + 2).contains(&counters.admitted), "{counters:?} in {seconds} s");
     test.passed()
 }
 

@@ -20,7 +20,10 @@ const PENDING: usize = 5;
 /// Occurrences in the new namespace: fewer.
 const AFTER: i64 = 7;
 /// Deadline of the deletion in squelch.
-const LOST: Duration = Duration::from_secs(10);
+const LOST: Duration = Duration::from_secs(30);
+/// `heartbeatInterval`: pending occurrences are flushed soon, or stay pending.
+const OFTEN: &str = "1s";
+const RARELY: &str = "30m";
 const BUILDER: &str = "builder";
 const VERBS: [&str; 3] = ["get", "create", "patch"];
 
@@ -47,7 +50,7 @@ impl Stage {
         let name = format!("pr-42-{}", test.namespace);
         let builder = make(&test, &name).await?;
         let squelch = test.squelch().await?;
-        govern(&test, &name, governs).await?;
+        govern(&test, &name, governs, OFTEN).await?;
         Ok(Self { test, squelch, governs, builder, name })
     }
 
@@ -90,9 +93,9 @@ async fn make(test: &Test, name: &str) -> Result<User> {
     User::with_rights(&test.cluster, BUILDER, name, &VERBS).await
 }
 
-/// Creates the policy of the namespace.
-async fn govern(test: &Test, name: &str, governs: Governs) -> Result<()> {
-    let series = json!({ "idleTimeout": "10m" });
+/// Applies the policy of the namespace.
+async fn govern(test: &Test, name: &str, governs: Governs, heartbeat: &str) -> Result<()> {
+    let series = json!({ "idleTimeout": "10m", "heartbeatInterval": heartbeat });
     match governs {
         Governs::ClusterEventPolicy => {
             let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": name } });
@@ -134,6 +137,7 @@ impl Stage {
                     if pending == 0 { Ok(()) } else { Err(format!("{pending} are pending")) }
                 })
                 .await?;
+                govern(&self.test, &self.name, self.governs, RARELY).await?;
             }
         }
         Ok(sent)
@@ -165,7 +169,7 @@ async fn returns(governs: Governs) -> Result<()> {
 
     make(test, name).await?;
     if let Governs::EventPolicy = stage.governs {
-        govern(test, name, stage.governs).await?;
+        govern(test, name, stage.governs, RARELY).await?;
     }
     let new = Writes::watch(test.client(), name).await?;
     stage.is_governed().await?;

@@ -13,9 +13,9 @@ async fn messages_that_differ_in_a_number_are_one_event_with_the_newest_message(
     let writes = test.writes().await?;
     let clients = [
         ("legacy", Emission::legacy()),
-        ("new", Emission::creates_new_style()),
+        ("new", Emission::creates_new_style().in_turn()),
         ("kube", Emission::kube()),
-        ("core", Emission::creates_core()),
+        ("core", Emission::creates_core().in_turn()),
     ];
     let mut sent = 0;
     for (object, emission) in clients.clone() {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Event;
 
 const OCCURRENCES: i64 = 400;
 /// A series of the new recorder with shortened timers ends 3 s after its last occurrence, checked every 3 s.
-const LAST_PATCH: Duration = Duration::from_secs(8);
+const LAST_PATCH: Duration = Duration::from_secs(12);
 /// log2(400) + 1, one at the close, and one to spare.
 const MOST_WRITES: usize = 11;
 

@@ -106,6 +106,7 @@ async fn fails_and_recovers(label: &str, fault: Fault, failure: &str, needed: u6
     let before = disarmed(&test).await?.0;
 
     let began = Instant::now();
+    e2e::test::disturb();
     proxy.to_squelch.follow([Rule::new(|_| true, 100, [fault])]);
     squelch.wait_until_armed(false).await?;
     eprintln!("disarmed after {:?}", began.elapsed());

@@ -15,7 +15,7 @@ const TIMES: i64 = 100;
 /// Rounds with kubectl, each of which takes a tenth of a second.
 const TIMES_BY_KUBECTL: i64 = 12;
 /// Deadline of a running flush.
-const SETTLED: Duration = Duration::from_secs(5);
+const SETTLED: Duration = Duration::from_secs(30);
 /// Allowed number of conflicts with flushes.
 const TRIES: usize = 10;
 const POD: &str = "cart";

@@ -112,7 +112,8 @@ async fn a_deleted_event_without_pending_counts_stays_deleted() -> Result<()> {
 async fn a_user_can_edit_the_message_of_an_event_with_a_raised_count() -> Result<()> {
     let test = Test::begin("message").await?;
     let squelch = test.squelch().await?;
-    let policy = test.policy(&idle_after("3s")).await?;
+    // The second process may start seconds after the first has ended.
+    let policy = test.policy(&idle_after("12s")).await?;
     // The first process names the Event and ends with a count of 10; the second one's occurrences are added.
     let first = Emission::legacy().about("pod", 1).count(10).rate(20);
     test.emit(&first)?.finish(STORM).await?;

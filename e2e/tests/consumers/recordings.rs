@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use e2e::cluster::given;
+use e2e::otlp::{array, attribute};
 use e2e::process::Process;
 use e2e::wait::not_yet;
 use e2e::writes::Kind;
@@ -283,19 +284,9 @@ impl Recordings {
     }
 }
 
-pub(crate) fn json_lines(text: &str) -> impl Iterator<Item = Value> {
+fn json_lines(text: &str) -> impl Iterator<Item = Value> {
     // The last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
-}
-
-pub(crate) fn array(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// The value of an OTLP attribute.
-pub(crate) fn attribute(of: &Value, key: &str) -> Value {
-    let found = array(&of["attributes"]).find(|attribute| attribute["key"] == key);
-    found.and_then(|attribute| attribute["value"].as_object()?.values().next().cloned()).unwrap_or_default()
 }
 
 /// An OTLP value as JSON.

@@ -16,6 +16,8 @@ pub(crate) struct Answered {
     pub(crate) took: Duration,
     /// HTTP status. 0: no answer.
     pub(crate) status: u16,
+    /// The occurrences that it reports.
+    pub(crate) occurrences: i64,
     /// Whether the policy of the cell matches it.
     pub(crate) governed: bool,
 }
@@ -48,6 +50,7 @@ mod tests {
             after: Duration::from_millis(ms),
             took: Duration::from_millis(ms / 10),
             status: if ms < 50 { 201 } else { 409 },
+            occurrences: 1,
             governed: true,
         };
         let all: Vec<_> = (0..100).map(at).collect();

@@ -7,7 +7,7 @@ use e2e::policy::Counters;
 use serde::Serialize;
 
 use crate::setting::Setting;
-use crate::work::{EventApi, Pace, Work};
+use crate::work::{BATCH, EventApi, Pace, Work};
 
 /// The kind, rate and duration of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -25,6 +25,7 @@ impl Load {
             Work::Creates => "creates that all pass",
             Work::Unmatched => "creates that no policy matches",
             Work::HotLoop => "hot-loop patches",
+            Work::Batches => &format!("hot-loop patches of {BATCH} occurrences"),
             Work::Storm => "the storm of kubernetes#141022",
         };
         let api = match self.api {

@@ -11,9 +11,11 @@ use crate::work::{EventApi, Pace, Work};
 /// Rate of kubernetes#141022.
 const RATE: u32 = 484;
 
-/// "No webhook" comes first and last: the settings between are compared with both, and both with each other.
+/// "No webhook" comes first and last: the settings between are compared with both, and both with each other. In EXPORT the
+/// collector that runs does.
 const ROUND: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce, Setting::None];
 const ONCE: &[Setting] = &[Setting::None, Setting::Go, Setting::Observe, Setting::Enforce];
+const EXPORT: &[Setting] = &[Setting::Export, Setting::ExportAway, Setting::Export];
 const LIMITERS: &[Setting] = &[Setting::None, Setting::Limiter, Setting::Enforce];
 
 /// A group of measurements.
@@ -35,6 +37,8 @@ pub(crate) enum Group {
     Storm,
     /// Upstream's EventRateLimit, through both APIs (7 min)
     Limiter,
+    /// Export to an OpenTelemetry collector, which is away for a minute in each round (17 min)
+    Export,
 }
 
 /// The measurements of a group.
@@ -58,6 +62,7 @@ impl Group {
             Self::Minute => "minute",
             Self::Storm => "storm",
             Self::Limiter => "limiter",
+            Self::Export => "export",
         }
     }
 
@@ -68,7 +73,7 @@ impl Group {
         for round in 0..plan.rounds {
             let mut settings = plan.settings.to_vec();
             // Settings without a promise are measured in every third round.
-            settings.retain(|setting| round % 3 == 0 || matches!(setting, Setting::None | Setting::Enforce));
+            settings.retain(|setting| round % 3 == 0 || setting.has_promise());
             // The order alternates between rounds.
             if round % 2 == 1 {
                 settings.reverse();
@@ -125,6 +130,8 @@ impl Group {
                     [both(Work::Creates, rate), both(Work::HotLoop, rate), both(Work::HotLoop, Pace::Closed)];
                 (3, LIMITERS, loads.concat())
             }
+            // 2,000 occurrences a second.
+            Self::Export => (5, EXPORT, vec![load(Work::Batches, Pace::PerSecond(250), 60)]),
         };
         let fresh = matches!(self, Self::Minute | Self::Storm);
         Plan { rounds: if short { 1 } else { rounds }, settings, loads, fresh }

@@ -52,7 +52,7 @@ pub(crate) async fn renew(client: Client, began: Instant, time: Duration) -> Vec
             Err(_) => 0,
         };
         let took = began.elapsed().saturating_sub(after);
-        answered.push(Answered { after, took, status, governed: false });
+        answered.push(Answered { after, took, status, occurrences: 0, governed: false });
     }
     answered
 }

@@ -48,7 +48,8 @@ async fn work(target: Target, worker: Worker, began: Instant, time: Duration) ->
         }
         let status = send(&target, &write).await;
         let took = began.elapsed().saturating_sub(after);
-        answered.push(Answered { after, took, status, governed: write.is_governed() });
+        let (occurrences, governed) = (write.occurrences(), write.is_governed());
+        answered.push(Answered { after, took, status, occurrences, governed });
     }
     answered
 }

@@ -11,8 +11,15 @@ use crate::setting::Setting;
 use crate::verdicts::{Verdict, paired};
 
 /// Settings in the order of the tables.
-const SETTINGS: [Setting; 5] =
-    [Setting::None, Setting::Go, Setting::Limiter, Setting::Observe, Setting::Enforce];
+const SETTINGS: [Setting; 7] = [
+    Setting::None,
+    Setting::Go,
+    Setting::Limiter,
+    Setting::Observe,
+    Setting::Enforce,
+    Setting::Export,
+    Setting::ExportAway,
+];
 
 /// The section of a group.
 pub(crate) fn section(group: Group, cells: &[Cell], verdicts: &[Verdict]) -> String {
@@ -27,7 +34,7 @@ pub(crate) fn section(group: Group, cells: &[Cell], verdicts: &[Verdict]) -> Str
         let of_load: Vec<&Cell> = cells.iter().filter(|cell| cell.load.title() == title).collect();
         tables.push(measured(&title, &of_load));
     }
-    if !matches!(group, Group::Minute | Group::Storm | Group::Limiter) {
+    if !matches!(group, Group::Minute | Group::Storm | Group::Limiter | Group::Export) {
         tables.push(pairs(cells));
     }
     tables.join("\n")

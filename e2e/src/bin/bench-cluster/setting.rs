@@ -15,6 +15,10 @@ pub(crate) enum Setting {
     Enforce,
     /// Upstream's EventRateLimit.
     Limiter,
+    /// squelch with a policy in Enforce, which sends each write to an OpenTelemetry collector.
+    Export,
+    /// The same while the collector does not run.
+    ExportAway,
 }
 
 impl Setting {
@@ -26,6 +30,8 @@ impl Setting {
             Self::Observe => "squelch, Observe",
             Self::Enforce => "squelch, Enforce",
             Self::Limiter => "EventRateLimit",
+            Self::Export => "squelch, collector runs",
+            Self::ExportAway => "squelch, collector is away",
         }
     }
 
@@ -33,8 +39,18 @@ impl Setting {
     pub(crate) fn mode(self) -> Option<&'static str> {
         match self {
             Self::Observe => Some("Observe"),
-            Self::Enforce => Some("Enforce"),
+            Self::Enforce | Self::Export | Self::ExportAway => Some("Enforce"),
             Self::None | Self::Go | Self::Limiter => None,
         }
+    }
+
+    /// Whether a promise compares it, in every round.
+    pub(crate) fn has_promise(self) -> bool {
+        self.exports() || matches!(self, Self::None | Self::Enforce)
+    }
+
+    /// Whether squelch exports.
+    pub(crate) fn exports(self) -> bool {
+        matches!(self, Self::Export | Self::ExportAway)
     }
 }

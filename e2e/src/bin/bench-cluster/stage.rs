@@ -1,5 +1,6 @@
 //! The cluster, the current setting, and one measurement on it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::accounts::{EMITTER, SQUELCH, install_emitter};
 use e2e::bench::gauges::{Gauges, Stored, Usage};
 use e2e::bench::limiter;
+use e2e::collector::{Collector, Exports, Received};
 use e2e::policy;
 use e2e::squelch::StartOptions;
 use e2e::test::make_namespace;
@@ -41,6 +43,8 @@ enum Installed {
     Limiter,
     Peer(Peer),
     Squelch(Squelch),
+    /// squelch and the collector that it exports to.
+    Export(Squelch, Collector),
 }
 
 /// The running environment.
@@ -93,10 +97,11 @@ impl Stage {
             Installed::Nothing => setting == Setting::None,
             Installed::Limiter => setting == Setting::Limiter,
             Installed::Peer(_) => setting == Setting::Go,
-            Installed::Squelch(_) => setting.mode().is_some() && !fresh,
+            Installed::Squelch(_) => setting.mode().is_some() && !setting.exports() && !fresh,
+            Installed::Export(..) => setting.exports(),
         };
         if stays {
-            return Ok(());
+            return self.switch_collector(setting).await;
         }
         match std::mem::replace(&mut self.installed, Installed::Nothing) {
             Installed::Nothing => {}
@@ -105,7 +110,10 @@ impl Stage {
                 self.wait_until_restarted().await?;
             }
             Installed::Peer(peer) => peer.stop(&self.cluster).await?,
-            Installed::Squelch(squelch) => self.stop_and_check(squelch, cells).await?,
+            Installed::Squelch(squelch) => self.stop_and_check(squelch, None, cells).await?,
+            Installed::Export(squelch, collector) => {
+                self.stop_and_check(squelch, Some(collector), cells).await?;
+            }
         }
         self.installed = match setting {
             Setting::None => Installed::Nothing,
@@ -115,9 +123,30 @@ impl Stage {
                 self.wait_until_restarted().await?;
                 Installed::Limiter
             }
-            Setting::Observe | Setting::Enforce => Installed::Squelch(self.squelch().await?),
+            Setting::Observe | Setting::Enforce => Installed::Squelch(self.squelch(&[]).await?),
+            Setting::Export | Setting::ExportAway => {
+                let mut collector = Collector::new(&self.folder)?;
+                collector.start().await?;
+                Installed::Export(self.squelch(&["--export-otlp", &collector.url()]).await?, collector)
+            }
         };
-        Ok(())
+        self.switch_collector(setting).await
+    }
+
+    /// Stops the collector if it is to be away, and starts it again otherwise.
+    async fn switch_collector(&mut self, setting: Setting) -> Result<()> {
+        let Installed::Export(squelch, collector) = &mut self.installed else { return Ok(()) };
+        match (collector.is_running(), setting == Setting::ExportAway) {
+            (true, true) => collector.stop().await,
+            (false, false) => {
+                let exports = Exports::of(squelch).await?;
+                ensure!(exports.pending > 0, "nothing was pending while the collector was away: {exports:?}");
+                eprintln!("==> the collector comes back: {exports:?}");
+                collector.start().await?;
+                Exports::finished(squelch).await.map(drop)
+            }
+            (true, false) | (false, true) => Ok(()),
+        }
     }
 
     async fn wait_until_restarted(&mut self) -> Result<()> {
@@ -125,10 +154,10 @@ impl Stage {
         self.wait_until_idle().await
     }
 
-    async fn squelch(&mut self) -> Result<Squelch> {
+    async fn squelch(&mut self, flags: &[&str]) -> Result<Squelch> {
         self.started += 1;
         let kubeconfig = SQUELCH.kubeconfig(&self.cluster, &self.folder).await?;
-        let options = StartOptions { as_installed: true, ..StartOptions::default() };
+        let options = StartOptions { as_installed: true, flags, ..StartOptions::default() };
         Squelch::start(&format!("squelch-{}", self.started), &kubeconfig, &self.folder, options).await
     }
 
@@ -151,7 +180,7 @@ impl Stage {
         match &self.installed {
             Installed::Nothing | Installed::Limiter => None,
             Installed::Peer(peer) => Some(peer.id()),
-            Installed::Squelch(squelch) => Some(squelch.id()),
+            Installed::Squelch(squelch) | Installed::Export(squelch, _) => Some(squelch.id()),
         }
     }
 
@@ -166,7 +195,7 @@ impl Stage {
         let namespace = make_namespace(&self.cluster.client, "bench").await?;
         let policy = match setting.mode() {
             None => None,
-            Some(mode) => Some(self.policy(&namespace, load.work, mode).await?),
+            Some(_) => Some(self.policy(&namespace, load.work, setting).await?),
         };
         let target = Target { client: self.emitter.clone(), namespace, api: load.api };
         let sentinels = self.wait_until_called(&target).await?;
@@ -218,7 +247,9 @@ impl Stage {
     /// Waits until the API server calls squelch for Events of a namespace: it applies an accepted rule with a delay.
     /// Returns the number of Events that squelch counted.
     async fn wait_until_called(&self, target: &Target) -> Result<i64> {
-        let Installed::Squelch(squelch) = &self.installed else { return Ok(0) };
+        let (Installed::Squelch(squelch) | Installed::Export(squelch, _)) = &self.installed else {
+            return Ok(0);
+        };
         let namespace = [("event_namespace", target.namespace.as_str())];
         let mut sent = 0;
         wait_for("the API server to call squelch", GENEROUS, async || {
@@ -237,22 +268,41 @@ impl Stage {
 
     /// The defaults, as in the quickstart; for unmatched Events a policy for Normal ones; for the storm, the example policy
     /// for rollouts.
-    async fn policy(&self, namespace: &str, work: Work, mode: &str) -> Result<Policy> {
+    async fn policy(&self, namespace: &str, work: Work, setting: Setting) -> Result<Policy> {
         let mut spec = json!({});
+        if setting.exports() {
+            spec["export"] = json!({ "include": "All" });
+        }
         if work == Work::Unmatched {
             spec = json!({ "match": [{ "types": ["Normal"] }] });
         }
         if work == Work::Storm {
             spec = policy::in_file("examples/policies/rollout.yaml")?["spec"].take();
         }
-        spec["mode"] = mode.into();
+        spec["mode"] = json!(setting.mode());
         let kubectl = self.cluster.kubectl.namespace(namespace);
         Policy::apply(self.cluster.client.clone(), &kubectl, namespace, "bench", &spec).await
     }
 
     /// Stops squelch, which flushes pending occurrences, and checks that every occurrence is accounted for.
-    async fn stop_and_check(&mut self, squelch: Squelch, cells: &mut [Cell]) -> Result<()> {
+    async fn stop_and_check(
+        &mut self,
+        squelch: Squelch,
+        collector: Option<Collector>,
+        cells: &mut [Cell],
+    ) -> Result<()> {
+        if collector.is_some() {
+            let exports = Exports::finished(&squelch).await?;
+            ensure!(exports.lost == 0, "{exports:?}");
+        }
         squelch.stop_within(FLUSHING).await?;
+        let received = match collector {
+            None => None,
+            Some(mut collector) => {
+                collector.stop().await?;
+                Some(collector.received()?)
+            }
+        };
         let now = self.gauges.stored().await?;
         let all = std::mem::take(&mut self.pending_checks);
         // The flushes at the end belong to one measurement only if squelch ran for it alone.
@@ -263,7 +313,7 @@ impl Stage {
                 cell.puts_later = now.since(&pending_checks.stored).puts;
             }
             cell.counters = Some(pending_checks.policy.counters().await?);
-            cell.unaccounted = self.accounted(&pending_checks).await.err().map(not_yet);
+            cell.unaccounted = self.accounted(&pending_checks, received.as_ref()).await.err().map(not_yet);
             if let Some(wrong) = &cell.unaccounted {
                 eprintln!("!!! {}: {wrong}", pending_checks.setting.title());
             }
@@ -271,7 +321,12 @@ impl Stage {
         Ok(())
     }
 
-    async fn accounted(&self, pending_checks: &PendingCheck) -> Result<()> {
+    /// `received`: what a collector has received, by namespace.
+    async fn accounted(
+        &self,
+        pending_checks: &PendingCheck,
+        received: Option<&BTreeMap<String, Received>>,
+    ) -> Result<()> {
         let PendingCheck { policy, answered, .. } = pending_checks;
         let lost: Vec<u16> =
             answered.iter().map(|it| it.status).filter(|it| ![200, 403, 409].contains(it)).collect();
@@ -280,13 +335,15 @@ impl Stage {
             answered.iter().partition(|it| it.governed);
         let mut counters = policy.counters().await?;
         ensure!(counters.are_conserved(), "the counters do not add up: {counters:?}");
+        if let Some(received) = received {
+            let received = received.get(&policy.namespace).context("no record")?;
+            let counted = counters.included(|_| true);
+            ensure!(received.occurrences == counted, "the collector has {received:?} of {counted:?}");
+        }
         counters.received -= pending_checks.sentinels;
         counters.admitted -= pending_checks.sentinels;
-        ensure!(
-            counters.received == governed.len() as i64,
-            "received differs from {} reported: {counters:?}",
-            governed.len()
-        );
+        let reported: i64 = governed.iter().map(|it| it.occurrences).sum();
+        ensure!(counters.received == reported, "received differs from {reported} reported: {counters:?}");
         ensure!(counters.failed_open == 0, "failed open: {counters:?}");
 
         let mut stored = events::of_others(&self.cluster.client, &policy.namespace).await?;

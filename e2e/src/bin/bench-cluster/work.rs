@@ -19,6 +19,8 @@ pub(crate) enum Work {
     Unmatched,
     /// The next count of one of a few Events, as client-go's legacy recorder and kube's Recorder report it.
     HotLoop,
+    /// The same with several occurrences in each write.
+    Batches,
     /// The storm of kubernetes#141022.
     Storm,
 }
@@ -46,6 +48,8 @@ const CLOSED: u32 = 8;
 const PACED: u32 = 16;
 /// Events of the hot loop, one per worker.
 const LOOPS: u32 = 8;
+/// Occurrences in each write of [`Work::Batches`].
+pub(crate) const BATCH: i64 = 8;
 
 /// One write of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +58,8 @@ pub(crate) enum Write {
     Create { object: String },
     /// The same, if the policy does not match it.
     Unmatched { object: String },
-    /// The Event about this object with this count.
-    Repeat { object: String, count: i64 },
+    /// The Event about this object with this count. `occurrences`: the difference from the previous count.
+    Repeat { object: String, count: i64, occurrences: i64 },
     /// A write of the storm.
     Of(churn::Write),
     /// An Event that every policy matches and admits.
@@ -69,7 +73,7 @@ impl Work {
     /// Writes that must precede the measurement.
     pub(crate) fn before(self) -> Vec<Write> {
         let objects = match self {
-            Self::HotLoop => (0..LOOPS).map(looping).collect(),
+            Self::HotLoop | Self::Batches => (0..LOOPS).map(looping).collect(),
             Self::Creates | Self::Unmatched | Self::Storm => Vec::new(),
         };
         objects.into_iter().map(|object| Write::Create { object }).collect()
@@ -78,7 +82,7 @@ impl Work {
     /// The writes of each worker; endless except for the storm.
     pub(crate) fn workers(self, pace: Pace) -> Vec<Worker> {
         let workers = match (self, pace) {
-            (Self::HotLoop, _) => LOOPS,
+            (Self::HotLoop | Self::Batches, _) => LOOPS,
             (_, Pace::Closed) => CLOSED,
             _ => PACED,
         };
@@ -99,9 +103,12 @@ impl Work {
             Self::Unmatched => Box::new(
                 (0..).map(move |n| (due(n), Write::Unmatched { object: format!("web-{worker}-{n}") })),
             ),
-            Self::HotLoop => {
+            Self::HotLoop | Self::Batches => {
+                let occurrences = if self == Self::Batches { BATCH } else { 1 };
                 Box::new((0..).map(move |n| {
-                    (due(n), Write::Repeat { object: looping(worker), count: i64::from(n) + 2 })
+                    // 1 was created before.
+                    let count = 1 + (i64::from(n) + 1) * occurrences;
+                    (due(n), Write::Repeat { object: looping(worker), count, occurrences })
                 }))
             }
             // The worker that created an Event also repeats it.
@@ -120,6 +127,14 @@ fn looping(worker: u32) -> String {
 }
 
 impl Write {
+    /// The occurrences that it reports.
+    pub(crate) fn occurrences(&self) -> i64 {
+        match self {
+            Self::Repeat { occurrences, .. } => *occurrences,
+            Self::Create { .. } | Self::Unmatched { .. } | Self::Of(_) | Self::Sentinel { .. } => 1,
+        }
+    }
+
     /// Whether the policy of the measurement matches it.
     pub(crate) fn is_governed(&self) -> bool {
         match self {
@@ -136,7 +151,7 @@ impl Write {
             Self::Create { object } | Self::Unmatched { object } => {
                 create(namespace, &event(namespace, object, api, now))
             }
-            Self::Repeat { object, count } => repeat(namespace, &name(object), *count, api, now),
+            Self::Repeat { object, count, .. } => repeat(namespace, &name(object), *count, api, now),
             Self::Sentinel { object } => {
                 let mut event = event(namespace, object, api, now);
                 event["type"] = "Normal".into();
@@ -228,13 +243,17 @@ mod tests {
 
     #[test]
     fn a_hot_loop_continues_the_counts_of_the_prepared_events() {
-        let there = Work::HotLoop.before();
-        let workers = Work::HotLoop.workers(Pace::Closed);
-        assert_eq!(there.len(), workers.len());
-        for (created, mut worker) in there.into_iter().zip(workers) {
-            let Write::Create { object } = created else { panic!("{created:?}") };
-            assert_eq!(worker.next(), Some((None, Write::Repeat { object: object.clone(), count: 2 })));
-            assert_eq!(worker.next(), Some((None, Write::Repeat { object, count: 3 })));
+        for (work, occurrences) in [(Work::HotLoop, 1), (Work::Batches, BATCH)] {
+            let there = work.before();
+            let workers = work.workers(Pace::Closed);
+            assert_eq!(there.len(), workers.len());
+            for (created, mut worker) in there.into_iter().zip(workers) {
+                let Write::Create { object } = created else { panic!("{created:?}") };
+                for count in [1 + occurrences, 1 + 2 * occurrences] {
+                    let repeat = Write::Repeat { object: object.clone(), count, occurrences };
+                    assert_eq!(worker.next(), Some((None, repeat)));
+                }
+            }
         }
     }
 

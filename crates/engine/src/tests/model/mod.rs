@@ -163,7 +163,8 @@ impl NaiveModel {
             return self.foreign(write, treatment, now);
         }
         let repeats =
-            self.named(write).is_some_and(|name| write.value < name.highest && name.user == write.user);
+            self.named(write).is_some_and(|name| write.value < name.highest && name.user == write.user)
+                && write.value <= write.old_value;
         let timing = self.rules.timing(false);
         let silent = seen_before.is_none_or(|seen| now.since(seen) > timing.idle_timeout);
         let collects = update

@@ -1,0 +1,14 @@
+//! OTLP as JSON.
+
+use serde_json::Value;
+
+/// The elements of an array; none of another value.
+pub fn array(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// The value of an attribute.
+pub fn attribute(of: &Value, key: &str) -> Value {
+    let found = array(&of["attributes"]).find(|attribute| attribute["key"] == key);
+    found.and_then(|attribute| attribute["value"].as_object()?.values().next().cloned()).unwrap_or_default()
+}
