@@ -69,6 +69,12 @@ impl FailedReviews {
     pub fn all(self) -> i64 {
         self.timeouts + self.others
     }
+
+    /// Those that came after `before` was read.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self { timeouts: self.timeouts - before.timeouts, others: self.others - before.others }
+    }
 }
 
 impl Cluster {

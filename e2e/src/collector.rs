@@ -110,9 +110,7 @@ impl Collector {
         let (mut received, mut uids) = (BTreeMap::<String, Received>::new(), BTreeSet::new());
         for line in lines {
             let request: Value = serde_json::from_str(&line?)?;
-            let resources = otlp::array(&request["resourceLogs"]);
-            let scopes = resources.flat_map(|resource| otlp::array(&resource["scopeLogs"]));
-            for log in scopes.flat_map(|scope| otlp::array(&scope["logRecords"])) {
+            for log in otlp::log_records(&request) {
                 let text = |name: &str| otlp::attribute(log, name).as_str().unwrap_or_default().to_owned();
                 let namespace = text("k8s.namespace.name");
                 ensure!(!namespace.is_empty() && !text("squelch.policy.name").is_empty(), "{log}");

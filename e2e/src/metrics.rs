@@ -42,6 +42,11 @@ impl Samples {
         self.sum("squelch_armed", &[]) > 0.0
     }
 
+    /// Whether squelch has disarmed the webhook.
+    pub fn was_disarmed(&self) -> bool {
+        self.sum("squelch_arm_transitions_total", &[("to", "disarmed")]) > 0.0
+    }
+
     /// The number of samples of a metric with these labels.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> usize {
         self.matching(name, labels).count()

@@ -57,8 +57,7 @@ async fn was_judged(column: Column, cells: &[Cell], time: Duration) -> Result<bo
     let reports = all_end(storms).await?;
     squelch.wait_until_idle(QUIET).await?;
     let evidence = stage.evidence(&squelch, &reports, &before).await?;
-    let disarmed = squelch.metrics().await?.sum("squelch_arm_transitions_total", &[("to", "disarmed")]);
-    let is_judged = disarmed == 0.0 && !evidence.iter().any(failed_open_often);
+    let is_judged = !squelch.metrics().await?.was_disarmed() && !evidence.iter().any(failed_open_often);
     let verdict = if is_judged { judge(&evidence) } else { Ok(()) };
     stage.end(squelch).await?;
     verdict?;

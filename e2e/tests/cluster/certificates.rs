@@ -129,13 +129,13 @@ impl Counting {
     async fn end(self) -> Result<Test> {
         let sent = self.sent.get();
         ensure!(sent > 0, "nothing was written");
-        let failed = self.test.cluster.failed_reviews()?;
-        let (late, broken) = (failed.timeouts - self.failed.timeouts, failed.others - self.failed.others);
+        let FailedReviews { timeouts: late, others: broken } =
+            self.test.cluster.failed_reviews()?.since(&self.failed);
         ensure!(broken == 0, "{broken} calls of the webhook failed, see the log of the API server");
         let metrics = self.squelch.metrics().await?;
         let reviewed = metrics.sum("squelch_reviews_total", &[]) as i64;
         ensure!(
-            (sent - late..=sent).contains(&reviewed) && late <= sent / 5,
+            (sent - late..=sent).contains(&reviewed) && late <= sent / 20,
             "{sent} writes, {reviewed} reviews, {late} calls timed out"
         );
         self.policy.received(reviewed).await?;
@@ -265,11 +265,10 @@ async fn a_clock_a_year_off_does_not_invalidate_the_certificate() -> Result<()> 
         ensure!((1..=3700).contains(&left), "{offset}: valid for {left} s more");
         counting.squelch.stop().await?;
         test = counting.test;
-        // With an invalid certificate every call fails. On a starved machine calls can time out.
-        let now = test.cluster.failed_reviews()?;
-        let (late, broken) = (now.timeouts - failed.timeouts, now.others - failed.others);
+        // With an invalid certificate every call fails. On a starved machine a call can time out.
+        let FailedReviews { timeouts: late, others: broken } = test.cluster.failed_reviews()?.since(&failed);
         ensure!(
-            (sent - late..=sent).contains(&reviewed) && late <= sent / 2 && broken == 0,
+            (sent - late..=sent).contains(&reviewed) && late <= sent / 20 && broken == 0,
             "{offset}: {sent} writes, {reviewed} reviews, {late} calls timed out, {broken} failed"
         );
         authorities.insert(secret(&test).await?["ca.crt"].clone());

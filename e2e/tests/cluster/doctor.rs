@@ -58,9 +58,15 @@ async fn asked(mut command: Command, kubeconfig: &str, more: &[&str]) -> Result<
 /// Runs doctor as the administrator until it has this finding: squelch reacts to changes with a delay.
 async fn says(test: &Test, what: &str, level: &str) -> Result<DoctorOutput> {
     let admin = test.cluster.kubeconfig.display().to_string();
-    wait_for(&format!("a finding of level {level} about {what}"), GENEROUS, async || {
-        let output = doctor(&admin, &[]).await.map_err(not_yet)?;
-        if output.levels(what).contains(&level) { Ok(output) } else { Err(output.text) }
+    let says_so = |output: &DoctorOutput| output.levels(what).contains(&level);
+    until(&admin, &format!("a finding of level {level} about {what}"), says_so).await
+}
+
+/// Runs doctor until its output is as described.
+async fn until(kubeconfig: &str, what: &str, is_so: impl Fn(&DoctorOutput) -> bool) -> Result<DoctorOutput> {
+    wait_for(what, GENEROUS, async || {
+        let output = doctor(kubeconfig, &[]).await.map_err(not_yet)?;
+        if is_so(&output) { Ok(output) } else { Err(output.text) }
     })
     .await
 }
@@ -73,11 +79,7 @@ async fn a_healthy_installation_has_only_ok_findings() -> Result<()> {
     policy.effective().await?;
     let admin = test.cluster.kubeconfig.display().to_string();
     // A slow probe or handshake is a finding of its own.
-    let output = wait_for("only findings of level ok", GENEROUS, async || {
-        let output = doctor(&admin, &[]).await.map_err(not_yet)?;
-        if output.is_healthy() { Ok(output) } else { Err(output.text) }
-    })
-    .await?;
+    let output = until(&admin, "only findings of level ok", DoctorOutput::is_healthy).await?;
     let of_squelch = test.cluster.kubectl.namespace(SQUELCH.namespace);
     let token = of_squelch
         .run(&["get", "secret", SECRET, "--output=go-template={{.data.token | base64decode}}"])
@@ -85,11 +87,8 @@ async fn a_healthy_installation_has_only_ok_findings() -> Result<()> {
     ensure!(token.len() == 64 && !output.text.contains(&token), "the output contains the token");
 
     // squelch's own ServiceAccount sees less, and the findings say so.
-    let output = wait_for("findings with squelch's own rights", GENEROUS, async || {
-        let output = doctor(&test.squelch_kubeconfig(), &[]).await.map_err(not_yet)?;
-        let ok =
-            output.code == Some(0) && ["probe", "rights"].iter().all(|what| output.levels(what) == ["ok"]);
-        if ok { Ok(output) } else { Err(output.text) }
+    let output = until(&test.squelch_kubeconfig(), "findings with squelch's own rights", |output| {
+        output.code == Some(0) && ["probe", "rights"].iter().all(|what| output.levels(what) == ["ok"])
     })
     .await?;
     let definitions = output.about("definitions");

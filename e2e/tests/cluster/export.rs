@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use e2e::{Emission, GENEROUS, STORM, Squelch, Test};
+use e2e::collector::Exports;
+use e2e::{Emission, STORM, Test};
 use serde_json::{Value, json};
 
 /// A policy whose stages all have something to do. Warnings are limited too.
@@ -58,18 +59,6 @@ fn exported(file: &Path, namespace: &str) -> Result<BTreeMap<String, i64>> {
     Ok(occurrences)
 }
 
-/// Waits until nothing is pending.
-async fn settled(squelch: &Squelch) -> Result<()> {
-    e2e::wait_for("nothing to be pending for export", GENEROUS, async || {
-        let metrics = squelch.metrics().await.map_err(e2e::wait::not_yet)?;
-        match metrics.sum("squelch_export_pending_occurrences", &[]) {
-            0.0 => Ok(()),
-            pending => Err(format!("{pending} pending")),
-        }
-    })
-    .await
-}
-
 #[tokio::test]
 async fn the_file_has_the_occurrences_that_each_policy_includes() -> Result<()> {
     let test = Test::begin("export").await?;
@@ -90,7 +79,7 @@ async fn the_file_has_the_occurrences_that_each_policy_includes() -> Result<()> 
         }
         governed.push((include, part, policy, sent));
     }
-    settled(&squelch).await?;
+    Exports::finished(&squelch).await?;
     for (include, part, policy, sent) in governed {
         let counters = policy.received(sent).await?;
         println!("{include}: {counters:?}");

@@ -99,10 +99,8 @@ async fn the_budget_counts_admitted_events_of_the_namespace_only() -> Result<()>
     let report = test.emit(&Emission::legacy().about("same", 2).count(100).rate(200))?.finish(STORM).await?;
     ensure!(report.error_lines().is_empty(), "{:?}", report.error_lines());
     let distinct = Emission::creates_core().with("--messages", "distinct").count(30).rate(200);
-    for (object, refused) in [("a", 30 - 18), ("b", 30)] {
-        let report = test.emit(&distinct.clone().about(object, 1))?.finish(STORM).await?;
-        was_refused(&report, 409, refused)?;
-    }
+    was_refused(&test.emit(&distinct.clone().about("a", 1))?.finish(STORM).await?, 409, 30 - 18)?;
+    was_refused(&test.emit(&distinct.about("b", 1))?.finish(STORM).await?, 409, 30)?;
     let counters = conservation::holds(&test, squelch, &policy, 200 + 60).await?;
     assert_eq!(counters.admitted + counters.compacted, 200 + 18, "{counters:?}");
     assert_eq!((counters.throttled, counters.filtered), (60 - 18, 0), "{counters:?}");

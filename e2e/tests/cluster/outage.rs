@@ -54,8 +54,7 @@ async fn outlasts(squelch: &Squelch, time: Duration) -> Result<f64> {
     );
     let expected = f64::from(RATE) * time.as_secs_f64();
     ensure!(all > 0.8 * expected, "{all} reviews in {time:?} at {RATE} a second");
-    // A stall of the machine delays a few percent.
-    ensure!(soon >= 0.9 * all, "only {soon} of {all} reviews were answered within {SOON} s");
+    ensure!(soon >= 0.99 * all, "only {soon} of {all} reviews were answered within {SOON} s");
     ensure!(grown < MOST_GROWTH, "{grown} bytes more");
     Ok(pending)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use e2e::cluster::given;
-use e2e::otlp::{array, attribute};
+use e2e::otlp::{array, attribute, log_records};
 use e2e::process::Process;
 use e2e::wait::not_yet;
 use e2e::writes::Kind;
@@ -199,8 +199,7 @@ impl Running {
             }
         }
         for line in json_lines(&self.text(Consumer::OtelObjects)?) {
-            let resources = array(&line["resourceLogs"]).flat_map(|resource| array(&resource["scopeLogs"]));
-            for log in resources.flat_map(|scope| array(&scope["logRecords"])) {
+            for log in log_records(&line) {
                 // The collector watches all namespaces, also those of former tests that are being deleted.
                 let event = &plain(&log["body"])["object"];
                 if event["metadata"]["namespace"] != *self.namespace {

@@ -58,14 +58,12 @@ impl ClientCount {
             let idle_timeout = rules.timing(false).idle_timeout;
             carried.seen_before.is_none_or(|seen| now.since(seen) > idle_timeout)
         };
-        // Its client may adopt the stored count, which must not be lower.
-        let is_late_retry = carried.repeats && write.value <= write.old_value;
         if carried.reads {
             Self::Read
         } else if write.operation == Operation::Update
             && write.api == Api::Events
             && !write.begins_at_one()
-            && (carried.occurrences > 1 || !is_late_retry && is_silent())
+            && (carried.occurrences > 1 || !carried.late_retry && is_silent())
         {
             Self::Collected
         } else {

@@ -31,8 +31,8 @@ pub(crate) struct Carried {
     pub(crate) occurrences: i64,
     /// Whether its client reads the stored count, adds one and writes it back.
     pub(crate) reads: bool,
-    /// Whether its client has reported more under this name before: a late retry.
-    pub(crate) repeats: bool,
+    /// Whether an UPDATE is a late retry: its client has reported more before, and as much is stored.
+    pub(crate) late_retry: bool,
     /// Time of the previous write of this name; `None` if none is remembered.
     pub(crate) seen_before: Option<Moment>,
     /// How many occurrences of an admitted CREATE the stored count of this UPDATE lacks: the API server has refused the
@@ -193,13 +193,18 @@ impl Names {
         }
         let is_its_user = entry.user() == user;
         let reads = is_its_user && entry.reads();
-        let repeats = is_its_user && write.value < entry.highest();
+        let late_retry = is_its_user && write.value < entry.highest() && write.value <= write.old_value;
         let seen_before = std::mem::replace(&mut entry.seen, Stamp::at(now));
         // Moving an entry reads its neighbours, which are in no cache.
         if !seen_before.same(ORDERED_BY, entry.seen) {
             self.table.touch(at);
         }
-        Carried { reads, repeats, missing, ..Carried::by(Some(at), occurrences, Some(seen_before.moment())) }
+        Carried {
+            reads,
+            late_retry,
+            missing,
+            ..Carried::by(Some(at), occurrences, Some(seen_before.moment()))
+        }
     }
 
     /// Returns the occurrences that an UPDATE outside any series reports again: those that it stores and does not
@@ -264,7 +269,7 @@ impl Carried {
             name,
             occurrences,
             reads: false,
-            repeats: false,
+            late_retry: false,
             seen_before,
             missing: 0,
             foreign: false,

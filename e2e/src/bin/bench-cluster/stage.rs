@@ -43,8 +43,6 @@ enum Installed {
     Limiter,
     Peer(Peer),
     Squelch(Squelch),
-    /// squelch and the collector that it exports to.
-    Export(Squelch, Collector),
 }
 
 /// The running environment.
@@ -56,6 +54,8 @@ pub(crate) struct Stage {
     emitter: Client,
     renewer: Client,
     installed: Installed,
+    /// What the installed squelch exports to, if it exports.
+    collector: Option<Collector>,
     started: usize,
     pending_checks: Vec<PendingCheck>,
 }
@@ -85,8 +85,17 @@ impl Stage {
         let emitter = client_without_retries(&EMITTER.kubeconfig(&cluster, &folder).await?).await?;
         let renewer = client_without_retries(&cluster.kubeconfig).await?;
         let gauges = Gauges::of(&cluster)?;
-        let (installed, pending_checks) = (Installed::Nothing, Vec::new());
-        let stage = Self { cluster, folder, gauges, emitter, renewer, installed, started: 0, pending_checks };
+        let stage = Self {
+            cluster,
+            folder,
+            gauges,
+            emitter,
+            renewer,
+            installed: Installed::Nothing,
+            collector: None,
+            started: 0,
+            pending_checks: Vec::new(),
+        };
         stage.wait_until_idle().await?;
         Ok(stage)
     }
@@ -97,8 +106,9 @@ impl Stage {
             Installed::Nothing => setting == Setting::None,
             Installed::Limiter => setting == Setting::Limiter,
             Installed::Peer(_) => setting == Setting::Go,
-            Installed::Squelch(_) => setting.mode().is_some() && !setting.exports() && !fresh,
-            Installed::Export(..) => setting.exports(),
+            Installed::Squelch(_) => {
+                setting.mode().is_some() && setting.exports() == self.collector.is_some() && !fresh
+            }
         };
         if stays {
             return self.switch_collector(setting).await;
@@ -110,10 +120,7 @@ impl Stage {
                 self.wait_until_restarted().await?;
             }
             Installed::Peer(peer) => peer.stop(&self.cluster).await?,
-            Installed::Squelch(squelch) => self.stop_and_check(squelch, None, cells).await?,
-            Installed::Export(squelch, collector) => {
-                self.stop_and_check(squelch, Some(collector), cells).await?;
-            }
+            Installed::Squelch(squelch) => self.stop_and_check(squelch, cells).await?,
         }
         self.installed = match setting {
             Setting::None => Installed::Nothing,
@@ -127,7 +134,8 @@ impl Stage {
             Setting::Export | Setting::ExportAway => {
                 let mut collector = Collector::new(&self.folder)?;
                 collector.start().await?;
-                Installed::Export(self.squelch(&["--export-otlp", &collector.url()]).await?, collector)
+                let url = self.collector.insert(collector).url();
+                Installed::Squelch(self.squelch(&["--export-otlp", &url]).await?)
             }
         };
         self.switch_collector(setting).await
@@ -135,7 +143,9 @@ impl Stage {
 
     /// Stops the collector if it is to be away, and starts it again otherwise.
     async fn switch_collector(&mut self, setting: Setting) -> Result<()> {
-        let Installed::Export(squelch, collector) = &mut self.installed else { return Ok(()) };
+        let (Installed::Squelch(squelch), Some(collector)) = (&self.installed, &mut self.collector) else {
+            return Ok(());
+        };
         match (collector.is_running(), setting == Setting::ExportAway) {
             (true, true) => collector.stop().await,
             (false, false) => {
@@ -180,7 +190,7 @@ impl Stage {
         match &self.installed {
             Installed::Nothing | Installed::Limiter => None,
             Installed::Peer(peer) => Some(peer.id()),
-            Installed::Squelch(squelch) | Installed::Export(squelch, _) => Some(squelch.id()),
+            Installed::Squelch(squelch) => Some(squelch.id()),
         }
     }
 
@@ -193,9 +203,10 @@ impl Stage {
         cell: usize,
     ) -> Result<Cell> {
         let namespace = make_namespace(&self.cluster.client, "bench").await?;
-        let policy = match setting.mode() {
-            None => None,
-            Some(_) => Some(self.policy(&namespace, load.work, setting).await?),
+        let policy = if setting.mode().is_some() {
+            Some(self.policy(&namespace, load.work, setting).await?)
+        } else {
+            None
         };
         let target = Target { client: self.emitter.clone(), namespace, api: load.api };
         let sentinels = self.wait_until_called(&target).await?;
@@ -247,9 +258,7 @@ impl Stage {
     /// Waits until the API server calls squelch for Events of a namespace: it applies an accepted rule with a delay.
     /// Returns the number of Events that squelch counted.
     async fn wait_until_called(&self, target: &Target) -> Result<i64> {
-        let (Installed::Squelch(squelch) | Installed::Export(squelch, _)) = &self.installed else {
-            return Ok(0);
-        };
+        let Installed::Squelch(squelch) = &self.installed else { return Ok(0) };
         let namespace = [("event_namespace", target.namespace.as_str())];
         let mut sent = 0;
         wait_for("the API server to call squelch", GENEROUS, async || {
@@ -285,18 +294,13 @@ impl Stage {
     }
 
     /// Stops squelch, which flushes pending occurrences, and checks that every occurrence is accounted for.
-    async fn stop_and_check(
-        &mut self,
-        squelch: Squelch,
-        collector: Option<Collector>,
-        cells: &mut [Cell],
-    ) -> Result<()> {
-        if collector.is_some() {
+    async fn stop_and_check(&mut self, squelch: Squelch, cells: &mut [Cell]) -> Result<()> {
+        if self.collector.is_some() {
             let exports = Exports::finished(&squelch).await?;
             ensure!(exports.lost == 0, "{exports:?}");
         }
         squelch.stop_within(FLUSHING).await?;
-        let received = match collector {
+        let received = match self.collector.take() {
             None => None,
             Some(mut collector) => {
                 collector.stop().await?;

@@ -162,7 +162,7 @@ impl NaiveModel {
         if foreign {
             return self.foreign(write, treatment, now);
         }
-        let repeats =
+        let late_retry =
             self.named(write).is_some_and(|name| write.value < name.highest && name.user == write.user)
                 && write.value <= write.old_value;
         let timing = self.rules.timing(false);
@@ -171,7 +171,7 @@ impl NaiveModel {
             && write.api == Api::Events
             && !first_repeat_of_an_old_client(write)
             && !reads
-            && (carried > 1 || silent && !repeats);
+            && (carried > 1 || silent && !late_retry);
         let refused = refused(&self.rules, write, reads, collects);
         if treatment == Treatment::Exempt {
             return self.beside(write, carried, Stage::Exempt, now);
